@@ -1,4 +1,4 @@
-"""What REST answers to the wish to cancel an application: Flink's codes."""
+"""What REST answers to the wish to cancel an application or a job: Flink's codes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from understudy.api import answers
-from understudy.api.leading import Leading
+from understudy.api.leading import BuriedJob, Leading
 from understudy.api.rest_applications import ApplicationRoutes
+from understudy.api.rest_jobs import JobRoutes
 from understudy.errors import NotFoundError
-from understudy.model import ApplicationStatus
+from understudy.model import ApplicationStatus, JobStatus
 
 ONE = "a" * 32
 
@@ -129,3 +130,39 @@ def test_an_unknown_application_cannot_be_cancelled() -> None:
         asked(led, "b" * 32)
 
     assert 0 == led.cancelled
+
+
+@pytest.mark.parametrize("buried", [False, True])
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(JobStatus.CANCELED, 202), (JobStatus.FINISHED, 409), (JobStatus.FAILED, 409)],
+)
+def test_a_job_that_has_ended_is_as_cancelled_as_it_has_ended(
+    status: JobStatus, code: int, buried: bool
+) -> None:
+    ended: Any = SimpleNamespace(status=status)
+    facts = SimpleNamespace(entries={ONE: SimpleNamespace(result=ended)})
+    there = SimpleNamespace(facts=facts, job_id=ONE)
+    gone = BuriedJob(cast("Any", None), cast("Any", None), ended)
+
+    assert code == _asked_for_job(gone if buried else there)
+
+
+def _asked_for_job(found: object) -> int:
+    """Ask to cancel a job; return the code."""
+
+    async def job(wanted: str) -> object:
+        assert wanted == ONE
+        return found
+
+    services = SimpleNamespace(results=None)
+    around = SimpleNamespace(services=services)
+    led = SimpleNamespace(
+        manager=SimpleNamespace(around=around),
+        job=job,
+        json=lambda body, code=200: answers.as_json(body, 1, code),
+    )
+    routes = JobRoutes(cast("Leading", led)).routes()
+    handler = next(one.handler for one in routes if one.method == "PATCH")
+    scope = {"type": "http", "path_params": {"job_id": ONE}, "query_string": b""}
+    return asyncio.run(_answer(handler, Request(scope))).status_code

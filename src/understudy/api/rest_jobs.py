@@ -14,6 +14,7 @@ from understudy.api.ended import EndedJobs
 from understudy.api.leading import BuriedJob, Leading
 from understudy.api.rest_applications import MAX_EXCEPTIONS
 from understudy.errors import UsageError
+from understudy.model import JobStatus
 
 CANCEL = "cancel"
 """The only ``mode`` in which PATCH ends a job."""
@@ -89,13 +90,21 @@ class JobRoutes:
                 "with a savepoint"
             )
         found = await self._leading.job(_id(request))
-        if isinstance(found, BuriedJob) or found.facts.entries[found.job_id].result:
-            return answers.error(409, "The job has ended already.")
+        if isinstance(found, BuriedJob):
+            return self._cancelled_already(found.record.status)
+        if (result := found.facts.entries[found.job_id].result) is not None:
+            return self._cancelled_already(result.status)
         application = self._leading.term.dispatcher.application_of(found.job_id)
         if application is None:
             return answers.error(409, "The job's application is not executed just now.")
         await application.requests.cancel_job(found.job_id)
         return self._leading.json({}, 202)
+
+    def _cancelled_already(self, status: JobStatus) -> Response:
+        """Answer about a job that has ended; who lost the answer to a cancellation asks again."""
+        if status is JobStatus.CANCELED:
+            return self._leading.json({}, 202)
+        return answers.error(409, f"The job is {status.value} already.")
 
     async def _exceptions(self, request: Request) -> Response:
         maximum = answers.whole_number(request, "maxExceptions", views.MAXIMUM_DEFAULT)

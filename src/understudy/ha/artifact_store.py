@@ -28,6 +28,7 @@ from understudy.errors import (
     ArtifactInUse,
     Conflict,
     CorruptDataError,
+    DataError,
     LostDataError,
     NotFoundError,
     TooLargeError,
@@ -158,8 +159,8 @@ class ArtifactStore:
     async def remove(self, term: Term, artifact_id: str) -> None:
         """Remove an artifact, and its bytes unless another artifact shares them.
 
-        Raises `NotFoundError`, `ArtifactInUse`, `DataError` if an application cannot be read, which
-        may need it, and `LeadershipLost`.
+        Raises `NotFoundError`, `ArtifactInUse`, also if an application cannot be read, which may
+        need it, and `LeadershipLost`.
         """
         async with self._turn:
             document = await self._opened(term)
@@ -167,7 +168,14 @@ class ArtifactStore:
             assert document is not None
             if self._held[artifact_id] > 0:
                 raise ArtifactInUse(f"artifact {artifact_id} is needed by a submission just now")
-            if application := (await self._needed()).get(artifact_id):
+            try:
+                needed = await self._needed()
+            except DataError as error:
+                raise ArtifactInUse(
+                    f"artifact {artifact_id} may be needed by an application that cannot be read: "
+                    f"{error}"
+                ) from error
+            if application := needed.get(artifact_id):
                 raise ArtifactInUse(
                     f"artifact {artifact_id} is needed by the unfinished application {application}"
                 )
@@ -176,7 +184,7 @@ class ArtifactStore:
     async def sweep(self, term: Term, unused_s: float, now: float) -> list[str]:
         """Remove artifacts that nobody has used for this time; return their ids.
 
-        Raises as `remove` does: while an application cannot be read, all artifacts stay.
+        Raises `LeadershipLost`, and `DataError` while an application cannot be read: then all stay.
         """
         async with self._turn:
             document = await self._opened(term)
