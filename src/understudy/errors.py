@@ -22,6 +22,7 @@ UnderstudyError
 │   ├── ForeignDataError       intact, but of another kind, cluster or application
 │   ├── NewerFormatError       written by a later Understudy
 │   ├── UnreadableDataError    present, but not a file, or not readable
+│   ├── UnreadableApplication  an application whose documents cannot be read
 │   └── LostDataError          gone although it was stored, or replaced by an older copy
 ├── CheckpointError            a checkpoint or savepoint is missing, damaged or does not fit
 ├── TooLargeError              a value exceeds a limit of a backend or an option
@@ -216,6 +217,12 @@ class UnreadableDataError(DataError):
     """Something is stored there, but it is not readable or not a file."""
 
     code = "unreadable-data"
+
+
+class UnreadableApplication(DataError):  # noqa: N818
+    """The registry names this application, but its documents cannot be read."""
+
+    code = "unreadable-application"
 
 
 class LostDataError(DataError):

@@ -159,12 +159,20 @@ def test_one_that_cannot_be_read_is_listed_with_the_reason_beside_the_others() -
         async with led(durable) as leader:
             listed = states(await leader.get("/applications/overview"))
             status = await leader.get("/ha/status")
-            code = await leader.post(f"/applications/{of('two')}/cancel")
+            details = await leader.get(f"/applications/{of('two')}")
+            path = f"/applications/{of('two')}"
+            refused = await leader.client.post(f"{path}/cancel")
+            others = [
+                (await leader.client.get(f"{path}/{what}")).status_code
+                for what in ("exceptions", "jobmanager/config", "logs")
+            ]
 
         assert {"one", "two"} == set(listed)
         assert "RUNNING" == listed["one"]
         assert [of("two")] == [one["id"] for one in status["attention"]]
-        assert code in {404, 409}
+        assert ("UNREADABLE", [409] * 3) == (details["status"], others)
+        assert (409, "unreadable-application") == (refused.status_code, refused.json()["code"])
+        assert details["problem"] in refused.json()["errors"][0]
         assert DAMAGED == durable.register._entries[stored["two"].key].value
 
     run_virtual(main())

@@ -25,7 +25,7 @@ from understudy.api.views import ApplicationFacts, Json
 from understudy.config import Configuration, options
 from understudy.config.brought import BroughtSettings
 from understudy.config.security import Hosts
-from understudy.errors import CorruptDataError, DataError, NotFoundError
+from understudy.errors import CorruptDataError, DataError, NotFoundError, UnreadableApplication
 from understudy.jobmanager.attention import Problems
 from understudy.jobmanager.checkpoint_coordinator import CheckpointSettings
 from understudy.jobmanager.job_manager import JobManager, LeadingTerm
@@ -297,13 +297,25 @@ class Leading:
         facts, _ = await self.facts()
         return directory.unreadable(registry, facts, await dispatcher.problems())
 
+    async def find_unreadable(self, wanted: str) -> Json | None:
+        """Return the one of `unreadable` with this id, in the shape of details."""
+        return directory.find_unreadable(wanted, await self.unreadable())
+
     async def application(self, wanted: str) -> ApplicationFacts | Tombstone:
-        """Return the application with this id; raises `NotFoundError`."""
+        """Return the application with this id.
+
+        Raises `NotFoundError`, and `UnreadableApplication` where only the link can be read.
+        """
         facts, tombstones = await self.facts()
         try:
             return directory.find_application(wanted, facts, tombstones.values())
         except NotFoundError:
             await self._raise_damage()
+            if one := await self.find_unreadable(wanted):
+                raise UnreadableApplication(
+                    f"application {one['id']} cannot be read, and continues once it is repaired: "
+                    f"{one['problem']}"
+                ) from None
             raise
 
     async def configuration(self, found: ApplicationFacts | Tombstone) -> dict[str, str]:

@@ -42,6 +42,7 @@ from understudy.errors import (
     NotFoundError,
     TooLargeError,
     UnderstudyError,
+    UnreadableApplication,
     UsageError,
 )
 from understudy.jobmanager.job_manager import JobManager
@@ -173,7 +174,7 @@ class Rest:
             return answers.refused(404, error)
         except (OSError, TimeoutError) as error:
             return self._unavailable(request, _NO_STORES.format(str(error) or "timeout"))
-        except ArtifactInUse as error:
+        except (ArtifactInUse, UnreadableApplication) as error:
             return answers.refused(409, error)
         except TooLargeError as error:
             return answers.refused(413, error)

@@ -9,10 +9,10 @@ from typing import Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
-from understudy.api import answers, bodies, directory, ended, logs, views
+from understudy.api import answers, bodies, ended, logs, views
 from understudy.api.answers import Count, Operation, Query, Routes
 from understudy.api.leading import Leading
-from understudy.errors import NotFoundError
+from understudy.errors import UnreadableApplication
 from understudy.model import ApplicationStatus, Tombstone
 from understudy.process.reporter import log_name
 
@@ -91,11 +91,8 @@ class ApplicationRoutes:
     async def _detail(self, request: Request) -> Response:
         try:
             found = await self._leading.application(_id(request))
-        except NotFoundError:
-            unreadable = await self._leading.unreadable()
-            if one := directory.find_unreadable(_id(request), unreadable):
-                return self._leading.json(one)
-            raise
+        except UnreadableApplication:
+            return self._leading.json(await self._leading.find_unreadable(_id(request)))
         if isinstance(found, Tombstone):
             return self._leading.json(await self._leading.directory.buried_detail(found))
         known = await self._leading.directory.with_cause(found)
