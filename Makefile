@@ -67,8 +67,8 @@ forget: $(READY)
 check: style types
 
 style: $(READY)
-	$(BIN)/ruff format --check src tests examples benchmarks
-	$(BIN)/ruff check src tests examples benchmarks
+	$(BIN)/ruff format --check src tests examples benchmarks deploy
+	$(BIN)/ruff check src tests examples benchmarks deploy
 	$(BIN)/lint-imports --no-logo
 
 types: $(READY)

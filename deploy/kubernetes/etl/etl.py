@@ -5,11 +5,13 @@ import understudy
 
 @understudy.job
 def count(ctx: understudy.JobContext, size: int) -> int:
+    """Count rows that Spark makes up."""
     return ctx.spark.range(size).count()
 
 
 @understudy.job
 def report(ctx: understudy.JobContext, rows: int) -> str:
+    """Say how many rows there are."""
     return f"{rows} rows"
 
 
