@@ -265,6 +265,40 @@ def test_a_leader_finds_the_pods_of_earlier_ones_and_what_a_watch_has_missed(
     run(main())
 
 
+def test_a_pod_that_goes_while_no_server_is_seen_is_no_longer_told(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        async with leader(fake_api) as (pods, followed, _):
+            await pods.create(ONE)
+            fake_api.stop()
+            await until(lambda: bool(followed.problems()))
+            fake_api.remove("pods", NAME)
+            fake_api.start()
+
+            await until(lambda: followed.states() == {})
+
+    run(main())
+
+
+def test_pods_are_listed_again_where_the_last_version_is_too_old(fake_api: FakeApi) -> None:
+    async def main() -> None:
+        fake_api.watches_end_after = 1
+        async with leader(fake_api) as (pods, followed, _):
+            await pods.create(ONE)  # The answer is known, the watch ends with its event.
+            fake_api.remove("pods", NAME)
+            await pods.create(TWO)
+            fake_api.compact()
+            fake_api.watches_end_after = None
+
+            await until(lambda: followed.states() == {TWO: COMING})
+            fake_api.change(
+                "pods", "flights-taskmanager-7-2", lambda one: one.update(_status(ENDED))
+            )
+            await until(lambda: followed.states() == {TWO: DEAD})
+            assert [] == followed.problems(), "a version that is too old is no failure"
+
+    run(main())
+
+
 def test_that_pods_may_not_be_seen_is_told(fake_api: FakeApi) -> None:
     async def main() -> None:
         async with leader(fake_api) as (_, followed, _):

@@ -10,6 +10,7 @@ TASKMANAGERS = "kubernetes/taskmanagers.py"
 MANIFESTS = "kubernetes/manifests.py"
 DEPLOYING = "cli/launch/kubernetes_deploying.py"
 ENDING = "cli/launch/kubernetes_leader.py"
+WATCH = "kubernetes/watch.py"
 
 ON_WORKERS = "tests/core/test_workers.py"
 ON_STATES = "tests/kubernetes/test_pod_states.py"
@@ -73,6 +74,22 @@ PODS = (
         TASKMANAGERS,
         "self._tell_all(seen_of(found, is_deleted=True))",
         "pass",
+        ON_TASKMANAGERS,
+    ),
+    mutant(
+        "a pod that was asked for is there for ever",
+        5,
+        TASKMANAGERS,
+        "for key, at in self._created.items() if at >= asked_s}",
+        "for key, at in self._created.items()}",
+        ON_TASKMANAGERS,
+    ),
+    mutant(
+        "pods are watched from a version that is too old",
+        7,
+        WATCH,
+        '            except Outdated:\n                self._version = ""\n',
+        "            except Outdated:\n",
         ON_TASKMANAGERS,
     ),
     # --- how many TaskManagers there are

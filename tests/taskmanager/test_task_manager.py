@@ -18,6 +18,7 @@ from understudy.model import (
     CheckpointKind,
     Incarnation,
     JobId,
+    JobStatus,
     LeaderRecord,
     Pointer,
     RegistryBody,
@@ -31,6 +32,7 @@ from understudy.rpc.local import LocalLink, link_pair
 from understudy.rpc.messages import LinkMessage
 from understudy.taskmanager.driver_pool import PoolSettings
 from understudy.taskmanager.task_manager import (
+    LEAVE_S,
     LOOK_AGAIN_S,
     Identity,
     TaskManager,
@@ -459,6 +461,36 @@ def test_a_leader_that_it_finds_while_it_drains_learns_that_it_offers_no_slots()
         registration = await said(link)
         assert isinstance(registration, messages.RegisterTaskManager)
         assert (0, 0) == (registration.slots, registration.spares)
+        await scene.end()
+
+    run_virtual(main())
+
+
+def test_a_drain_while_nobody_leads_ends_in_time_and_the_next_leader_is_told_of_each_end() -> None:
+    ended = messages.AttemptEnded(
+        job_id=JobId("j"),
+        attempt=1,
+        status=JobStatus.FINISHED,
+        retryable=False,
+        source=Pointer(path="staged", digest="", size=0),
+        ran_s=1.0,
+        start_time=0.0,
+        end_time=1.0,
+        reaped=True,
+    )
+
+    async def main() -> None:
+        scene = Scene()
+        await scene.leader(1)
+        (await scene.welcome(1)).close()
+        await scene.leader(0)
+        scene.manager._outbox.send(ended)
+        async with asyncio.timeout(5.0 + LEAVE_S + MOMENT_S):
+            await scene.manager.drain(5.0)
+
+        await scene.leader(2)
+        link = await scene.welcome(2)
+        assert ended in [await said(link) for _ in range(4)]
         await scene.end()
 
     run_virtual(main())
