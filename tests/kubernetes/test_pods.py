@@ -164,9 +164,20 @@ def test_ours_wins_over_a_template_where_we_own_it() -> None:
     assert {"data", "work", "tmp"} == {one["name"] for one in found["spec"]["volumes"]}
 
 
+def test_pods_of_one_kind_are_spread_over_the_nodes() -> None:
+    (found,) = template(TASKMANAGER)["spec"]["topologySpreadConstraints"]
+
+    assert selector("flights", TASKMANAGER) == found["labelSelector"]["matchLabels"]
+    assert ("kubernetes.io/hostname", "ScheduleAnyway") == (
+        found["topologyKey"],
+        found["whenUnsatisfiable"],  # One node is enough.
+    )
+
+
 def test_a_template_wins_where_nobody_has_set_an_option() -> None:
     under: Json = {
         "spec": {
+            "topologySpreadConstraints": [],
             "securityContext": {"runAsUser": 5, "fsGroup": 5},
             "serviceAccountName": "theirs",
             "terminationGracePeriodSeconds": 90,
@@ -190,6 +201,7 @@ def test_a_template_wins_where_nobody_has_set_an_option() -> None:
         spec["securityContext"]["runAsNonRoot"],
         spec["securityContext"]["runAsUser"],
     )
+    assert [] == spec["topologySpreadConstraints"]
     assert ("theirs", 90) == (spec["serviceAccountName"], spec["terminationGracePeriodSeconds"])
     assert "emptyDir" not in work
     assert ("Never", "7") == (

@@ -216,6 +216,15 @@ def _defaults(configuration: Configuration, plan: PodPlan) -> Json:
                 "fsGroup": USER,
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
+            # Where there are several nodes, the loss of one is not the loss of all.
+            "topologySpreadConstraints": [
+                {
+                    "maxSkew": 1,
+                    "topologyKey": "kubernetes.io/hostname",
+                    "whenUnsatisfiable": "ScheduleAnyway",
+                    "labelSelector": {"matchLabels": selector(plan.cluster, plan.component)},
+                }
+            ],
             "containers": [container],
             "volumes": [{"name": name, "emptyDir": {}} for name in _WRITABLE],
         }
