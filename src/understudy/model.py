@@ -387,6 +387,8 @@ class JobEntry(Record, frozen=True):
     """Register key of the job's checkpoint document; empty before the first checkpoint."""
     begun_after: int = 0
     """The last attempt before a person discarded the result; the next one started from scratch."""
+    timestamps: dict[str, float] = {}
+    """When the job entered each of its states that no other field times, up to the last write."""
     result: JobResultEntry | None = None
 
 
@@ -547,6 +549,8 @@ class JobRecord(Record, frozen=True):
     displaced: bool = False
     failures: tuple[Failure, ...] = ()
     """Why its attempts failed, the last ones, oldest first."""
+    timestamps: dict[str, float] = {}
+    """As those of `JobEntry`."""
 
 
 class TombstoneFile(Record, frozen=True):

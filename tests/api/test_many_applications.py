@@ -151,6 +151,32 @@ def test_a_job_is_found_in_its_own_application() -> None:
     run_virtual(main())
 
 
+def test_a_job_tells_when_it_entered_each_state_whoever_leads() -> None:
+    async def main() -> None:
+        durable = Durable()
+        stored = await submitted(durable, "one")
+        plans = ground.services(durable).plans(stored["one"])
+        await plans.claim(1)
+        await plans.add(1, ground.job(1, attempt=1))
+        path = f"/jobs/{ground.job(1).job_id}"
+        async with led(durable, term=2) as leader:
+            before = (await leader.get(path))["timestamps"]
+            await leader.client.patch(path)
+            await asyncio.sleep(1)
+            cancelled = await leader.get(path)
+        times = cancelled["timestamps"]
+        async with led(durable, term=3) as leader:
+            after = (await leader.get(path))["timestamps"]
+
+        assert 0 == before["CANCELING"] < before["RESTARTING"]
+        assert "CANCELED" == cancelled["state"]
+        assert before["RESTARTING"] == times["RESTARTING"]
+        assert times["RESTARTING"] < times["CANCELING"] <= times["CANCELED"]
+        assert times == after, "the times are durable"
+
+    run_virtual(main())
+
+
 def test_one_that_cannot_be_read_is_listed_with_the_reason_beside_the_others() -> None:
     async def main() -> None:
         durable = Durable()

@@ -90,6 +90,7 @@ class Directory:
                 tuple(master.checkpoints.recent),
                 resources.why_waiting(job_id, running.get(job_id)),
                 running[job_id].spark if job_id in running else SparkApplication(),
+                master.timestamps,
             )
             for job_id, master in jobs.masters.items()
         }

@@ -79,6 +79,7 @@ def recorded_detail(record: JobRecord, tombstone: Tombstone, now: float) -> Json
     times = {
         JobStatus.CREATED.value: record.submitted_at,
         JobStatus.RUNNING.value: record.start_time if record.attempt else 0.0,
+        **record.timestamps,
         record.status.value: record.end_time,
     }
     return {

@@ -59,6 +59,8 @@ class JobLive:
     waits: str = ""
     """Why the job waits for a slot, or in its slot for executors."""
     spark: SparkApplication = SparkApplication()
+    timestamps: Mapping[str, float] = field(default_factory=dict)
+    """As those of `JobEntry`, up to now."""
 
 
 @dataclass(frozen=True)
@@ -150,14 +152,14 @@ def cleanup_of(entry: JobEntry) -> str | None:
 def job_detail(facts: ApplicationFacts, job_id: JobId) -> Json:
     """Return one job (``/jobs/:jobid``)."""
     details = job_details(facts, job_id)
-    entry = facts.entries[job_id]
+    entry, live = facts.entries[job_id], facts.live.get(job_id)
     intent = entry.intent
     return {
         **details,
         "isStoppable": False,
         "maxParallelism": -1,
         "now": milliseconds(facts.now),
-        "timestamps": timestamps(JobStatus, _when(entry)),
+        "timestamps": timestamps(JobStatus, _when(entry, live)),
         "vertices": [],
         "status-counts": {},
         "plan": plan(job_id, entry.name, details["jobType"]),
@@ -387,9 +389,10 @@ def encode(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, default=msgspec.to_builtins).encode()
 
 
-def _when(entry: JobEntry) -> dict[str, float]:
-    """Return the durable times of a job's states."""
-    times = {JobStatus.CREATED.value: entry.submitted_at}
+def _when(entry: JobEntry, live: JobLive | None) -> dict[str, float]:
+    """Return the times of a job's states."""
+    passed = {**entry.timestamps, **(live.timestamps if live else {})}
+    times = {JobStatus.CREATED.value: entry.submitted_at, **passed}
     start, end = _times(entry)
     if entry.intent:
         times[JobStatus.RUNNING.value] = start

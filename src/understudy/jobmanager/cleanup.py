@@ -397,6 +397,7 @@ class Cleanup:
             kind=entry.kind,
             submitted_at=entry.submitted_at,
             displaced=entry.displaced,
+            timestamps=entry.timestamps,
         )
         try:
             outcome = await read_outcome(self._services.job_results, entry.job_id, entry.result)

@@ -78,6 +78,14 @@ AttemptEvent = (
 
 _log = logging.getLogger(__name__)
 
+_TIMED = {
+    JobStatus.RECONCILING,
+    JobStatus.RESTARTING,
+    JobStatus.CANCELING,
+    JobStatus.SUSPENDED,
+}
+"""States whose times `JobEntry.timestamps` has; submission, intent and result time the others."""
+
 
 @dataclass(frozen=True)
 class JobMasterContext:
@@ -150,6 +158,8 @@ class JobMaster:
         self.job_id: JobId = entry.job_id
         self.progress: messages.Progress | None = None
         self.began: float | None = None
+        self.timestamps = {**entry.timestamps}
+        """Times of states, as those of `JobEntry`; the next write stores them."""
         self.failures: deque[Failure] = deque(maxlen=context.history)
         """Why attempts were lost in this term."""
         self._history = FailureHistory(
@@ -193,6 +203,7 @@ class JobMaster:
         self._waiting: asyncio.Task[None] | None = None
         """Waits for the repair of the last attempt's staged outcome."""
         self._lost_driver = ""  # Driver of the previous attempt, if that ran in this term.
+        self._enter(job.status_of(state))
 
     @property
     def entry(self) -> JobEntry:
@@ -276,11 +287,20 @@ class JobMaster:
             before, event, self._strategy, self._context.chance.random()
         )
         self._note(before, event)
+        if (status := job.status_of(self.state)) is not job.status_of(before):
+            self._enter(status)
         self._supervisor.job_changed(self, before)
         if end := failing.failed(before, event, self.state, commands, self._strategy):
             self._aside(once("tell why an attempt failed", lambda: self._report_failure(end)))
         for command in commands:
             await self._obey(command)
+
+    def _enter(self, status: JobStatus) -> None:
+        """Note the time of a state; a cancellation begins once, whoever leads meanwhile."""
+        if status in _TIMED:
+            at = self._context.clock.wall()
+            begun = self.timestamps.get(status.value, at)
+            self.timestamps[status.value] = begun if status is JobStatus.CANCELING else at
 
     async def _begin_with_savepoint(self) -> None:
         """Lay out the savepoint that the job begins with, if any, before its first attempt."""
@@ -568,7 +588,11 @@ class JobMaster:
 
     async def _update(self, what: str, change: Callable[[JobEntry], JobEntry]) -> None:
         plans = self._context.plans
-        await persist(what, lambda: plans.update(self._context.term, self.job_id, change))
+
+        def timed(entry: JobEntry) -> JobEntry:
+            return replace(change(entry), timestamps={**entry.timestamps, **self.timestamps})
+
+        await persist(what, lambda: plans.update(self._context.term, self.job_id, timed))
 
 
 def _event(message: AttemptEvent) -> job.Event:

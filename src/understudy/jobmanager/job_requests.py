@@ -166,9 +166,13 @@ class JobRequests:
         if self._jobs.entry(job_id).result:
             return
         plans, term = self._context.plans, self._context.term
+        at = {JobStatus.CANCELING.value: self._context.clock.wall()}
+
+        def cancelled(entry: JobEntry) -> JobEntry:
+            return replace(entry, cancel_requested=True, timestamps={**at, **entry.timestamps})
+
         await _write(
-            "note that a job is to be cancelled",
-            lambda: plans.update(term, job_id, lambda e: replace(e, cancel_requested=True)),
+            "note that a job is to be cancelled", lambda: plans.update(term, job_id, cancelled)
         )
         self._jobs.masters[job_id].enqueue(job.Cancel())
 

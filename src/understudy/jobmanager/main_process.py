@@ -108,6 +108,7 @@ class WarmMainProcesses:
         self._wanted.set()
         self._available = asyncio.Condition()
         self._hurry = asyncio.Event()
+        self._takers = 0
         self._failures = 0
         self._taken: list[MainProcess] = []
         self._held_until: float | None = None
@@ -131,13 +132,18 @@ class WarmMainProcesses:
         """
         if python != sys.executable:
             return self._hand_out(await self._started_with(python))
+        self._takers += 1
         self._hurry.set()
-        async with self._available:
-            await self._available.wait_for(lambda: self._waiting is not None)
-            taken, self._waiting = self._waiting, None
-            assert taken is not None
+        try:
+            async with self._available:
+                await self._available.wait_for(lambda: self._waiting is not None)
+                taken, self._waiting = self._waiting, None
+                assert taken is not None
+        finally:
+            self._takers -= 1
+            if not self._takers:
+                self._hurry.clear()
         self._hand_out(taken)
-        self._hurry.clear()
         self._wanted.set()
         self._changed()
         return taken

@@ -147,6 +147,7 @@ async def _discard(plans: ExecutionPlanStore, job_id: JobId, source: str, term: 
             stop_requested=None,
             checkpoints="",  # The sweep removes the unlinked document.
             begun_after=entry.attempt,
+            timestamps={},
         )
 
     await persist("discard a result", lambda: plans.update(term, job_id, change))
