@@ -63,14 +63,13 @@ class Session:
         return found
 
     async def kill_leaders(self, client: ClusterClient, *, taskmanagers: int = 0) -> int:
-        """Kill the leader's worker again and again until cancelled; return how often.
+        """Kill the leader's worker at once, and again and again until cancelled; return how often.
 
         ``taskmanagers``: after so many leaders, a TaskManager is killed as well; 0 for never.
         """
         killed = 0
         with contextlib.suppress(asyncio.CancelledError):
             while True:
-                await asyncio.sleep(KILL_S)
                 with contextlib.suppress(UnderstudyError, OSError):
                     leader = await leader_of(client)
                     os.kill(leader, 9)
@@ -78,6 +77,7 @@ class Session:
                     if taskmanagers and not killed % taskmanagers:
                         harness.kill(self.workers("taskmanager")[:1])
                     await self.replace_the_dead()
+                await asyncio.sleep(KILL_S)
         return killed
 
     def workers(self, role: str) -> list[int]:
