@@ -269,9 +269,12 @@ def test_a_pod_that_goes_while_no_server_is_seen_is_no_longer_told(fake_api: Fak
     async def main() -> None:
         async with leader(fake_api) as (pods, followed, _):
             await pods.create(ONE)
+            # As if the answer had come before the watch's event, which chance decides.
+            pods._created[NAME] = asyncio.get_running_loop().time()
             fake_api.stop()
             await until(lambda: bool(followed.problems()))
             fake_api.remove("pods", NAME)
+            fake_api.compact()  # No watch can tell of the removal: only a list can.
             fake_api.start()
 
             await until(lambda: followed.states() == {})
