@@ -92,7 +92,9 @@ class ApplicationRoutes:
         try:
             found = await self._leading.application(_id(request))
         except UnreadableApplication:
-            return self._leading.json(await self._leading.find_unreadable(_id(request)))
+            if one := await self._leading.find_unreadable(_id(request)):
+                return self._leading.json(one)
+            raise  # Repaired just now: the next request is answered.
         if isinstance(found, Tombstone):
             return self._leading.json(await self._leading.directory.buried_detail(found))
         known = await self._leading.directory.with_cause(found)
